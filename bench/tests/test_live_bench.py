@@ -1,5 +1,6 @@
 """The benchmark of live rows: when a side keeps up, what repeats give, the search; no Spark."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -63,6 +64,10 @@ def test_what_flink_prints_becomes_rows_and_delays() -> None:
     }  # fmt: skip
     assert results.tables[1][0].column_names == ["g", "mean", "at"]
     assert results.tables[2][0]["w"].to_pylist() == [44.0]
+
+
+def test_a_side_that_has_printed_all_is_not_waited_for_longer() -> None:
+    Printed([(time.time() - 9.0, b"done")]).wait_for_quiet(0.01, 3_600.0)
 
 
 def test_an_unknown_peer_is_told() -> None:

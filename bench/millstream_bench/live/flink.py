@@ -33,7 +33,7 @@ NAMES = {
     "join": ("k", "v", "w", "sent", "at"),
 }
 READY_S_MAX = 180.0
-REST_S = 5.0  # for what was on its way when the last row was sent
+QUIET_S, QUIET_S_MAX = 3.0, 60.0  # nothing has come for so long: what was on its way is here
 CHUNK = 1 << 20
 
 
@@ -49,6 +49,15 @@ class Printed:
             self.chunks.append((time.time(), chunk))
             if not self.ready.is_set() and b"ready\n" in chunk:
                 self.ready.set()
+
+    def wait_for_quiet(self, quiet_s: float, seconds_max: float) -> None:
+        """Returns when nothing has been printed for a while."""
+        began = time.time()
+        while (now := time.time()) < began + seconds_max:
+            last = max(began, self.chunks[-1][0] if self.chunks else began)
+            if now - last >= quiet_s:
+                return
+            time.sleep(quiet_s / 10)
 
     def into(self, results: Results, load: Load) -> None:
         """Rows of compared queries, and the delays of all."""
@@ -113,7 +122,7 @@ def _flink(python: str, load: Load, parallelism: int) -> Trial:
             raise ResourceError("Flink did not begin", hint=f"see {home / 'flink.log'}")
         producer = Producer(write, STREAMS, load.rate, load.seed)
         told = timed(load, producer)
-        time.sleep(REST_S)
+        printed.wait_for_quiet(QUIET_S, QUIET_S_MAX)
     finally:
         end_group(process)
         shutil.rmtree(home, ignore_errors=True)

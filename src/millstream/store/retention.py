@@ -83,7 +83,11 @@ class Retention:
             default=FOREVER,
         )  # fmt: skip
         least = min(least, self.passed_on(stream))
-        reached = {(reach_of(o), *(m := marks(self.ledger, o)).items()): (o, m) for o in readers}
+        reached = {
+            (reach, *(m := marks(self.ledger, o)).items()): (o, m)
+            for o in readers
+            if (reach := reach_of(o))  # else it reads each row once
+        }
         own = self.operators.get(stream)
         self_read = own is not None and own.kind in SELF_READING
         head = self.ledger.stream(stream)
