@@ -178,6 +178,9 @@ OPTIONS_AT = {
     "schema_of_csv": 1, "schema_of_xml": 1, "schema_of_avro": 1, "to_json": 1, "to_csv": 1,
     "to_xml": 1,
 }  # fmt: skip
+# Which argument holds a type. As JSON it may carry defaults: expressions that no list has seen.
+SCHEMA_AT = {"from_json": 1, "from_csv": 1, "from_xml": 1, "variant_get": 2, "try_variant_get": 2}
+SCHEMAS = frozenset({"schema_of_json", "schema_of_csv", "schema_of_xml"})  # that give one
 OPTIONS = frozenset(
     {
         "allowbackslashescapinganycharacter", "allowcomments", "allownonnumericnumbers",
@@ -208,6 +211,20 @@ WHY_UNREPEATABLE = (
 def unrepeatable(name: str, arguments: int) -> bool:
     lower = name.lower()
     return lower in UNREPEATABLE or arguments < UNREPEATABLE_BELOW.get(lower, 0)
+
+
+def plain_schema(schema: Expr) -> bool:
+    """Whether a type is written out as SQL has it, or found in a text.
+
+    >>> plain_schema(Literal("'a INT'", "string")), plain_schema(Literal("'{}'", "string"))
+    (True, False)
+    """
+    if isinstance(schema, Call):
+        return schema.name in SCHEMAS
+    if not isinstance(schema, Literal) or schema.type != "string":
+        return False
+    first = plain_text(schema).strip()[:1]
+    return not first or first.isalnum() or first in "_`"
 
 
 def unknown_option(options: Expr) -> str | None:

@@ -23,9 +23,11 @@ from millstream.language.cql.functions import (
     OPTIONS_AT,
     OTHER_AGGREGATES,
     REACHING,
+    SCHEMA_AT,
     STRUCTS_ONLY,
     WHY_REACHING,
     WHY_UNREPEATABLE,
+    plain_schema,
     unknown_option,
     unrepeatable,
 )
@@ -360,6 +362,10 @@ class Lowering:
             if option is not None:
                 hint = f"{WHY_REACHING}; options are constants: map('mode', 'FAILFAST')"
                 raise self.fail(f"{name} has no option {option}".rstrip(), node, hint)
+        place = SCHEMA_AT.get(lower, len(args))
+        if known is None and len(args) > place and not plain_schema(args[place]):
+            hint = f"{WHY_REACHING}; a type is a text: 'a INT, b ARRAY<STRING>'"
+            raise self.fail(f"{name} takes no such type", node, hint)
         return Call(call, args)
 
     def _split_index(self, node: exp.Anonymous) -> Expr:
