@@ -27,7 +27,7 @@ from oracle.generate import examples
 from oracle.harness import Example, files_of, judge, whole
 from oracle.model import Stream
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.soak]  # test_births.py has the rest without Spark
 SECOND = 1_000_000
 COLUMNS = (Field("k", "string"), Field("v", "bigint"), Field("at", "timestamp"))
 MADE = settings(
@@ -132,7 +132,6 @@ def test_made_up_queries_agree_with_duckdb(
     agrees_on_seed(1, spark, tmp_path_factory)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("number", range(2, 11))
 def test_two_hundred_made_up_queries_agree_with_duckdb(
     number: int, spark: Any, tmp_path_factory: pytest.TempPathFactory

@@ -178,13 +178,15 @@ class Loop:
             news = self._news
             owes = self._owes()
             with self._changed:
+                # asked first: what a table of the past brings after this look is not settled
+                read = all(s.ended for n, s in list(self.engine.sources.items()) if past_of(n))
                 try:
                     piece = self._next()
                 except BaseException as error:  # else nobody would hear of it
                     self._fail(error)
                     return
                 if piece is None:
-                    settled = not self._waits() and self._settled()
+                    settled = read and not self._waits() and self._settled()
                     complete = settled and self._complete()
                     self._owed = self._owed or (complete and owes)
                 else:
@@ -266,8 +268,7 @@ class Loop:
 
     def _settled(self) -> bool:
         """Whether finite files are read to their end; sources without end may bring more."""
-        files = all(i.ended or i.follow for i in self.engine.ingests.values())
-        return files and all(s.ended for n, s in list(self.engine.sources.items()) if past_of(n))
+        return all(i.ended or i.follow for i in self.engine.ingests.values())
 
     def _complete(self) -> bool:
         return all(i.ended for i in self.engine.ingests.values()) and not self.engine.live_sources()
