@@ -193,7 +193,7 @@ OVER_TABLES = {
         "SELECT k, g FROM @a x QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY n DESC, g "
         "NULLS FIRST) = 1"
     ),
-    "shares": tables("SELECT g, n * 1.0 / sum(n) OVER (PARTITION BY k) AS s FROM @a x"),
+    "beside_average": tables("SELECT g, n - avg(n) OVER (PARTITION BY k) AS d FROM @a x"),
     "above_own": tables("SELECT g FROM @a x WHERE n >= (SELECT avg(n) FROM @a y WHERE y.k = x.k)"),
     "pivoted": Case(
         "SELECT * FROM (SELECT k, g FROM a) q PIVOT (count(*) FOR g IN (1 AS one, 2 AS two))",
