@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import millstream_lab as lab
+from millstream_lab.claims import measured
 from millstream_lab.experiment import EXPERIMENTS
 from millstream_lab.results import MARK, WORKS, filled, page
 from millstream_lab.stored import read_csv, read_origin
@@ -25,6 +26,27 @@ def test_the_tables_of_the_documentation_are_what_the_stored_runs_give() -> None
     assert sorted(works) == sorted(WORKS)
     for path, text in marked.items():
         assert text == filled(text, RESULTS), f"{path.name}: run `make results`"
+
+
+SIZES = {
+    "hosts", "minutes of a run", "networks", "nodes", "plans", "seconds", "seconds of a run",
+    "seeds", "trees a point and network",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.csv")), ids=lambda path: path.stem)
+def test_a_full_run_is_as_large_as_its_claims_need(path: Path) -> None:
+    """Else a claim could not be compared whatever was run."""
+    if read_origin(path).size != "full":
+        pytest.skip("a small run")
+    rows = read_csv(path)
+    short = [
+        (claim.text, need.what)
+        for claim in EXPERIMENTS.get(path.stem).claims
+        for need in claim.needs
+        if need.what in SIZES and not need.contains(measured(need, rows))
+    ]
+    assert not short
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.csv")), ids=lambda path: path.stem)

@@ -29,7 +29,7 @@ from millstream.sim.topologies.arrangements import SCENARIOS, Arrangement, Scena
 from millstream.sim.topologies.families import Topology, transit_stub
 from millstream.sim.topologies.transit_stub import TransitStub
 from millstream.sim.topologies.trees import TreeModel, random_tree
-from millstream_lab.claims import Bound, MissingError, at_least, confidence, values
+from millstream_lab.claims import Bound, MissingError, at_least, confidence, numbers, values
 from millstream_lab.network.overlay_run import place_distributed
 
 Row = dict[str, Any]
@@ -277,12 +277,13 @@ def interval(rows: Sequence[Mapping[str, Any]], column: str, **where: object) ->
     return f"{mean(rows, column, **where):.3f} ± {confidence(found):.3f}"
 
 
-def full(trees: int) -> tuple[Bound, ...]:
+def full(trees: int, **where: object) -> tuple[Bound, ...]:
     """The seed's ten networks, and as many trees a point as the experiment has at full size."""
     return (
         at_least("networks", lambda rows: len(values(rows, "topology")), FULL.topologies),
-        at_least("trees a point and network", lambda rows: min(r["trees"] for r in rows), trees),
-    )
+        at_least("trees a point and network", lambda rows: min(numbers(rows, "trees", **where)),
+                 trees),
+    )  # fmt: skip
 
 
 def with_selectivity(workload: Workload, selectivity_max: float) -> Workload:

@@ -10,7 +10,7 @@ import numpy as np
 
 from millstream.sim.topologies.arrangements import Scenario
 from millstream.sim.topologies.trees import TreeModel
-from millstream_lab.claims import Claim, Rows, at_least, at_most, values
+from millstream_lab.claims import Claim, Rows, at_least, at_most, listed, values
 from millstream_lab.experiment import EXPERIMENTS, Experiment
 from millstream_lab.network.plots import plot_lines
 from millstream_lab.network.setup import (
@@ -162,6 +162,13 @@ def _loosest(rows: Rows, column: str, shape: str) -> float:
 SHAPED = full(round(FULL.trees / len(SHAPES)))
 
 
+def _where_not_flat(column: str) -> Callable[[Rows], str]:
+    """The share of each shape: deep trees feel a bound for longer."""
+    return lambda rows: (
+        "by shape: " + listed({shape: _late(rows, column, shape) for shape in SHAPES}, ".0%")
+    )
+
+
 def _flat(column: str, what: str) -> Claim:
     return Claim(
         f"{what} then stays flat",
@@ -169,6 +176,7 @@ def _flat(column: str, what: str) -> Claim:
                 lambda rows: max(_late(rows, column, shape) for shape in SHAPES), 0.25, 0, "%"),
         SHAPED,
         _courses(column),
+        _where_not_flat(column),
     )  # fmt: skip
 
 
