@@ -156,6 +156,8 @@ class Ledger(LedgerFile):
     def change(self, sql: str, args: Sequence[Any] = ()) -> None:
         if "handed" in sql:
             self._any_handed = None
+        elif "last_rows" in sql:
+            self._last_rows = None
         elif "streams" in sql:
             self._heads.clear()
         super().change(sql, args)
