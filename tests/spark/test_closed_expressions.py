@@ -188,7 +188,7 @@ from millstream.app.session.session import Session
 from millstream.spark import deadlines
 deadlines.GRACE_S, deadlines.LOOK_S = 2.0, 0.2
 with Session(sys.argv[1], "local[2]", settings={"step_seconds_max": 5.0}) as session:
-    time = "IF(concat(repeat('a', 60), v) RLIKE '(.*a){20}b', at, at)"
+    time = "IF(concat(repeat('a', 60), v) RLIKE '(.*a){20}b', NULL, at)"
     columns = {"v": "string", "at": "timestamp"}
     session.stream("s", columns=columns, time=time)
     session.stream("good", columns=columns, time="coalesce(at, at)")
