@@ -38,6 +38,7 @@ def _change(ledger: Ledger, random_: random.Random, number: int) -> None:
         case 6:
             random_.choice((
                 lambda: ledger.note_last_row("s:b", number),
+                lambda: ledger.change("DELETE FROM last_rows"),
                 lambda: ledger.drop_consumer("o:1"),
                 lambda: ledger.drop_cursor("o:1", stream),
                 lambda: ledger.change("UPDATE streams SET next = next + 1 WHERE id = ?", (stream,)),
