@@ -88,6 +88,22 @@ def test_added_changed_dropped_and_paused(folder: RunFolder) -> None:
     assert list(folder.changes(load_job(edited(folder))).lines()) == ["> query all continues"]
 
 
+def test_what_others_read_is_not_taken_away(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without = edited(folder, ('[queries.big]\ncql = "SELECT n FROM s WHERE n > 5"\n', ""))
+    assert folder.changes(load_job(without)).refused == (
+        "query bigger reads big, which the file no longer has",
+    )
+    assert cli.run(["apply", str(without), "--run", str(folder.path), "--dry-run"]) == 0
+    assert "! query bigger reads big" in capsys.readouterr().out
+    assert cli.run(["apply", str(without), "--run", str(folder.path)]) == 2
+    both = edited(folder, ('[queries.big]\ncql = "SELECT n FROM s WHERE n > 5"\n', ""),
+                  ("FROM big WHERE", "FROM s WHERE"))  # fmt: skip
+    changes = folder.changes(load_job(both))
+    assert (changes.refused, changes.dropped) == ((), ("big",))
+
+
 def test_streams_are_what_they_are(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     path = edited(folder, ('n = "int"', 'n = "long"'))
     assert cli.run(["apply", str(path), "--run", str(folder.path)]) == 2

@@ -13,7 +13,7 @@ from typing import Any
 from millstream.app.config.job_file import Job
 from millstream.app.config.job_queries import JobQuery
 from millstream.language.cql.catalog import StreamDefinition
-from millstream.language.cql.views import own_text
+from millstream.language.cql.views import own_text, reads_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,8 @@ def changes_of(
             if name not in digests
         ]
     kept = [(queries[n], q) for n, q in wanted.items() if n in queries]
+    refused += [f"query {q.name} reads {name}, which the file no longer has"
+                for known, q in kept for name in _lost(known, q, job)]  # fmt: skip
     return JobChanges(
         added=tuple(q for n, q in wanted.items() if n not in queries),
         changed=tuple((known.cql, q) for known, q in kept if known.cql != q.cql),
@@ -104,6 +106,14 @@ def changes_of(
         streams=tuple(s for s in job.streams if s.name not in streams),
         refused=tuple(refused),
     )
+
+
+def _lost(known: KnownQuery, query: JobQuery, job: Job) -> list[str]:
+    """What a query reads by its name, and nothing has that name any more."""
+    if own_text(known.cql) != own_text(query.cql):
+        return []  # binding says what a new text lacks
+    there = {*reads_of(query.cql), *(s.name for s in job.streams)}
+    return [name for name in reads_of(known.cql) if name not in there]
 
 
 def _difference(before: str, now: str) -> Iterator[str]:
