@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from millstream.core.extras import mqtt_library
+
 PATIENCE_S = 30.0
 
 
@@ -85,7 +87,8 @@ def publish_mqtt(
     port: int, topic: str, values: Sequence[str], quality: int = 1, *, retain: bool = False
 ) -> None:
     """Returns when the broker has all of them."""
-    paho: Any = pytest.importorskip("paho.mqtt.client")
+    pytest.importorskip("paho.mqtt.client")
+    paho = mqtt_library()
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
     client.connect("127.0.0.1", port)
     client.loop_start()

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+import os
+import resource
 import signal
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,24 @@ def test_mqtt_twenty_kills_lose_and_double_no_message(mqtt: Process, tmp_path: P
     assert source.failure is None, str(source.failure)
     assert home.values() == Counter(range(sent))
     home.streams.close()
+
+
+def test_mqtt_reads_where_thousands_of_files_are_open(mqtt: Process, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        pytest.skip("this machine allows fewer than 4,096 open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    with ExitStack() as many:
+        for _ in range(1100):  # the next socket is beyond what `select` knows
+            many.enter_context(open(os.devnull, "rb"))
+        home = mqtt_home(tmp_path / "home", mqtt)
+        home.run_until(lambda: home.position().get("session"))
+        publish_mqtt(mqtt.port, "rooms/one", texts(*range(20)))
+        source = home.run_until(lambda: home.values().total() >= 20)
+        assert source.failure is None, str(source.failure)
+        assert home.values() == Counter(range(20))
+        home.streams.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_mqtt_what_comes_while_nobody_reads_comes_later(mqtt: Process, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from millstream.core.errors import MillstreamError
-from millstream.core.extras import told_where_missing
+from millstream.core.extras import mqtt_library
 from millstream.engine.sources.broker_source import CONGESTED_S, BrokerSource, text_of
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ class MqttSource(BrokerSource):
             client.disconnect()
 
     def _client(self, options: Mapping[str, Any]) -> "Client":
-        with told_where_missing():
-            import paho.mqtt.client as paho  # noqa: PLC0415  (an extra)
-            from paho.mqtt.enums import CallbackAPIVersion  # noqa: PLC0415
-        client = paho.Client(
+        paho = mqtt_library()
+        from paho.mqtt.enums import CallbackAPIVersion  # noqa: PLC0415
+
+        client: Client = paho.Client(
             CallbackAPIVersion.VERSION2, self._client_id(options), manual_ack=True,
             protocol=paho.MQTTv5,
         )  # fmt: skip

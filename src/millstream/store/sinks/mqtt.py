@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from millstream.control.definitions.sink_table import PLACEHOLDER, SinkDefinition
 from millstream.core.errors import UsageError
-from millstream.core.extras import told_where_missing
+from millstream.core.extras import mqtt_library
 from millstream.core.secrets import resolved, without_secrets
 from millstream.store import faults
 from millstream.store.delivery import Result, TargetError
@@ -43,8 +43,7 @@ class MqttSink:
     """One topic, or one for each value of some columns: `rooms/{room}/warm`."""
 
     def __init__(self, definition: SinkDefinition) -> None:
-        with told_where_missing():
-            import paho.mqtt.client  # noqa: F401, PLC0415  (an extra)
+        mqtt_library()
         self._written = {k: v for k, v in definition.options.items() if k != "topic"}
         self._topic, self._key = definition.options["topic"], definition.key
         self.dataset = ("mqtt", self._topic)  # for whoever draws lineage
@@ -84,7 +83,7 @@ class MqttSink:
     # -- the broker -----------------------------------------------------------------------------
 
     def _open(self, result: Result) -> None:
-        import paho.mqtt.client as paho  # noqa: PLC0415
+        paho = mqtt_library()
         from paho.mqtt.enums import CallbackAPIVersion  # noqa: PLC0415
 
         try:
