@@ -95,6 +95,9 @@ def test_both_are_one_query(worded: str, plain: str, binding: Binding) -> None:
          "OFFSET is not supported", "ROW_NUMBER() OVER (ORDER BY n DESC) AS r FROM t) WHERE r > 2",
          "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY n DESC) AS r FROM (SELECT k, "
          "count(*) AS n FROM s GROUP BY k)) WHERE r > 2 AND r <= 7"),
+        ("SELECT time_bucket('15 minutes', ts) AS b FROM s", 'cannot resolve "time_bucket',
+         "[RANGE 10 SECONDS SLIDE 10 SECONDS]",
+         "SELECT count(*) AS n FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS]"),
         ("SELECT now() AS n FROM s", "now is not deterministic", "s [RANGE 1 HOUR]",
          "SELECT count(*) AS n FROM s [RANGE 1 HOUR]"),
         ("SELECT * FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(at), INTERVAL '10' SECOND))",

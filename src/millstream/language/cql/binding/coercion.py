@@ -13,6 +13,7 @@ from sqlglot import exp
 from millstream.language.cql.analyzer import AnalysisFailure, Analyzer
 from millstream.language.cql.binding.expressions import Lowering, name_span, span_of
 from millstream.language.cql.binding.patterns import refuse_unreadable
+from millstream.language.cql.functions import INSTEAD
 from millstream.language.cql.known_types import known_type
 from millstream.language.cql.literals import ConstantError, cast, number, plain_text, refuse_moving
 from millstream.language.cql.parsing.syntax import Span
@@ -92,9 +93,10 @@ class Typed:
             if isinstance(at, exp.Anonymous):
                 message = message.replace("this aggregate", f"aggregate {at.name}")
                 message = message.replace("the expression", at.name)
-            raise self._lowering.text.error(
-                message, _spot(at, failure.message), failure.hint
-            ) from None
+            hint = failure.hint
+            if isinstance(at, exp.Anonymous):  # Spark has it, but not with these arguments
+                hint = hint or INSTEAD.get(at.name.lower(), "")
+            raise self._lowering.text.error(message, _spot(at, failure.message), hint) from None
 
     def _root(self, made: Expr, node: exp.Expr) -> tuple[Expr, str]:
         if depth(made) > DEPTH_MAX:
